@@ -24,6 +24,13 @@ class ModelState:
     model: Params
 
 
+@dataclass
+class MomentumState(ModelState):
+    """A node's memory: its model, and its momentum (None: 0)."""
+
+    momentum: Params | None = None
+
+
 class SharedModel(Algorithm):
     """Algorithm whose nodes train, share and serve one model each. A subclass defines `round`."""
 
@@ -190,20 +197,27 @@ class ServerRounds(Algorithm):
                 self.apply_result(state, answer.payload)
 
     def round(self, node: Node, state: Any, round_num: int) -> Steps:
-        if self.clients_per_round is not None:
-            yield from self._sampled_round(node, state, round_num)
-            return
+        clients = None if self.clients_per_round is None else self.clients(node, round_num)
         if node.is_server:
             node.publish(round_num, **self.server_result(state))
-            inbox = yield node.receive(round_num, wait=True)
+            inbox = yield node.receive(round_num, clients, wait=True)
             if inbox:
                 self.server_update(node, state, inbox)
-                self._send_result(node, state, [m.src for m in inbox], round_num)
-            return
+                if clients is None:
+                    self._send_result(node, state, [m.src for m in inbox], round_num)
+        elif clients is None:
+            yield from self._send_update(node, state, round_num)
+            for message in (yield node.receive(round_num, wait=True)):
+                self.apply_result(state, message.payload)
+        else:
+            if node.id in clients:
+                yield from self._fetch(node, state, round_num)
+                yield from self._send_update(node, state, round_num)
+            yield node.round_end(round_num)
+
+    def _send_update(self, node: Node, state: Any, round_num: int) -> Steps:
         payload = yield from self.local_update(node, state)
         node.send(node.peers(round_num), round_num, **payload)
-        for message in (yield node.receive(round_num, wait=True)):
-            self.apply_result(state, message.payload)
 
     def _send_result(self, node: Node, state: Any, peers: Sequence[int], round_num: int) -> None:
         result = self.server_result(state)
@@ -213,20 +227,6 @@ class ServerRounds(Algorithm):
             receivers.setdefault(tuple(result if keys is None else keys), []).append(peer)
         for keys, alike in receivers.items():
             node.send(alike, round_num, **{key: result[key] for key in keys})
-
-    def _sampled_round(self, node: Node, state: Any, round_num: int) -> Steps:
-        clients = self.clients(node, round_num)
-        if node.is_server:
-            node.publish(round_num, **self.server_result(state))
-            inbox = yield node.receive(round_num, clients, wait=True)
-            if inbox:
-                self.server_update(node, state, inbox)
-            return
-        if node.id in clients:
-            yield from self._fetch(node, state, round_num)
-            payload = yield from self.local_update(node, state)
-            node.send(node.peers(round_num), round_num, **payload)
-        yield node.round_end(round_num)
 
     def serving(self, node: Node, state: Any) -> EvaluationCandidates | None:
         return None if node.is_server else EvaluationCandidates([self.tested_model(state)])

@@ -44,7 +44,15 @@ class Phone(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace(Churn):
+class TraceFile(Churn):
+    """Churn that a file records."""
+
+    path: str
+    time_scale: Annotated[float, Gt(0)] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace(TraceFile):
     """Nodes are online in the intervals of a file.
 
     Args:
@@ -53,9 +61,6 @@ class Trace(Churn):
             that the command is started in.
         time_scale: speed-up over the file's time: 3600 makes an hour a simulated second.
     """
-
-    path: str
-    time_scale: Annotated[float, Gt(0)] = 1.0
 
     def check(self, num_nodes: int) -> None:
         """Read and check the file.
@@ -73,7 +78,7 @@ class Trace(Churn):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedScale(Churn):
+class FedScale(TraceFile):
     """Nodes are online as phones of FedScale's availability trace; each node draws its phone.
 
     Args:
@@ -81,9 +86,6 @@ class FedScale(Churn):
             in.
         time_scale: speed-up over real time: 3600 makes an hour a simulated second.
     """
-
-    path: str
-    time_scale: Annotated[float, Gt(0)] = 1.0
 
     def check(self, num_nodes: int) -> None:
         """Read and check the file.
@@ -196,7 +198,7 @@ AVAILABLE = "1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailureTrace(Churn):
+class FailureTrace(TraceFile):
     """Nodes are online as machines of a trace of the Failure Trace Archive; each node draws its machine.
 
     Before its first and after its last recorded interval a machine is offline. The trace starts with its earliest
@@ -208,8 +210,6 @@ class FailureTrace(Churn):
         start_s: start of the run in the trace, in the trace's seconds; earlier intervals are left out.
     """
 
-    path: str
-    time_scale: Annotated[float, Gt(0)] = 1.0
     start_s: Annotated[float, Ge(0)] = 0.0
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:

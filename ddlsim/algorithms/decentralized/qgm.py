@@ -19,15 +19,8 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Lt
 
 from ddlsim.algorithms.base import GraphKind, Graphs
-from ddlsim.algorithms.rounds import ModelState, SharedModel, merge_known
-from ddlsim.node.node import Model, Node, Params, Steps
-
-
-@dataclass
-class State(ModelState):
-    """A node's memory: its model, and its momentum m times the run's first learning rate (None: 0)."""
-
-    momentum: Params | None = None
+from ddlsim.algorithms.rounds import ModelState, MomentumState, SharedModel, merge_known
+from ddlsim.node.node import Model, Node, Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +32,7 @@ class QGM(SharedModel):
         nesterov: whether a step follows g + b (b m + g) in place of b m + g (QG-DSGDm-N).
     """
 
-    state_type: ClassVar[type[ModelState]] = State
+    state_type: ClassVar[type[ModelState]] = MomentumState  # m times the run's first learning rate
     expects_graph: ClassVar[GraphKind] = "static"
     graphs: ClassVar[Graphs] = "balanced"
     splits_local_steps: ClassVar[bool] = True
@@ -49,7 +42,7 @@ class QGM(SharedModel):
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     nesterov: bool = False
 
-    def round(self, node: Node, state: State, round_num: int) -> Steps:
+    def round(self, node: Node, state: MomentumState, round_num: int) -> Steps:
         start, past, steps = state.model, state.momentum, node.local_steps
         rates = node.learning_rates(steps)
         factor = math.fsum(rates) / len(rates) / node.learning_rate if node.learning_rate else 1.0

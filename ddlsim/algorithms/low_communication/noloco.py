@@ -18,15 +18,8 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.base import GraphKind
-from ddlsim.algorithms.rounds import ModelState, SharedModel, merge_known
-from ddlsim.node.node import Node, Params, Steps
-
-
-@dataclass
-class State(ModelState):
-    """A node's memory: its slow model phi, and its momentum m (None: 0)."""
-
-    momentum: Params | None = None
+from ddlsim.algorithms.rounds import ModelState, MomentumState, SharedModel, merge_known
+from ddlsim.node.node import Node, Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +32,14 @@ class NoLoCo(SharedModel):
         consensus_rate: c, weight of the difference to the mean slow model; null: outer_rate.
     """
 
-    state_type: ClassVar[type[ModelState]] = State
+    state_type: ClassVar[type[ModelState]] = MomentumState
     expects_graph: ClassVar[GraphKind] = "dynamic"
 
     outer_rate: Annotated[float, Gt(0)] = 0.7
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.5
     consensus_rate: Annotated[float, Ge(0)] | None = None
 
-    def round(self, node: Node, state: State, round_num: int) -> Steps:
+    def round(self, node: Node, state: MomentumState, round_num: int) -> Steps:
         slow = state.model
         (trained,) = yield node.train((slow,))
         change = node.merge([trained, slow], [1.0, -1.0])
