@@ -182,7 +182,7 @@ class Presence:
 
     def _return_to_network(self, member: Member) -> None:
         self._membership.returned(member)
-        self._transport.returns(member.id)
+        self._transport.network.return_node(member.id)
         self._transport.times.came(member.id)
         self._row(member, "online", 1)
 

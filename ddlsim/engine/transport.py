@@ -203,10 +203,6 @@ class NetworkTransport:
         if self._secure is not None:
             self._secure.reconsider(node)
 
-    def returns(self, node: int) -> None:
-        """Bring a node back to the network."""
-        self.network.return_node(node)
-
     def forget(self, node: int) -> None:
         """Forget a node's publications and releases, and copies of parameters, because it has lost its state."""
         self.answers.forget(node)

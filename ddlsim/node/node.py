@@ -73,10 +73,8 @@ class Node(ComputingVerbs):
     def round_end(self, round_num: int) -> Verb:
         """Wait until the server has closed this round, without a message; outcome: None."""
         event = self._run.round_end(round_num, self._clock.event)
-        if event is None:
-            return self._after(0.0, lambda: None)
         self.open_verbs += 1
-        return event, lambda: None
+        return self._clock.after(0.0) if event is None else event, lambda: None
 
     def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool | None = None) -> Verb:
         """Receive messages pushed to this node, ordered by sender, at most one of each.

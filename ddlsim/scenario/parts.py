@@ -91,7 +91,7 @@ class NamedPart:
             raise _located("refused", str(error), value["name"]) from error
         try:
             # Checked as JSON, pydantic's strict mode takes a list for a tuple and a mapping for a nested dataclass.
-            made = cls(**_checker(cls).validate_json(json.dumps(keys)))
+            made = cls(**checker(cls).validate_json(json.dumps(keys)))
             _check_defaults(made, keys)
             return made
         except ValidationError:
@@ -124,22 +124,21 @@ def _located(kind: str, text: str | None, value: Any) -> ValidationError:
 
 @cache
 def checker(cls: type) -> TypeAdapter:
-    """Return the validator of a part's keys: strict types, bounds, no other keys."""
-    hints = get_type_hints(cls, include_extras=True)
-    keys = {
-        field.name: hints[field.name] if is_required(field) else NotRequired[hints[field.name]]
-        for field in keys_of(cls)
-    }
-    make: Any = TypedDict  # checkers know only calls of it that they can read
-    shape = make(cls.__name__, keys)
-    shape.__pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    return TypeAdapter(shape)
+    """Return the validator of a part's keys: strict types, bounds, no other keys.
 
-
-def _checker(cls: type) -> TypeAdapter:
-    """Return `checker` of a class, or raise ScenarioError if its annotations are faulty."""
+    Raises:
+        ScenarioError: the annotations of the class are faulty.
+    """
     try:
-        return checker(cls)
+        hints = get_type_hints(cls, include_extras=True)
+        keys = {
+            field.name: hints[field.name] if is_required(field) else NotRequired[hints[field.name]]
+            for field in keys_of(cls)
+        }
+        make: Any = TypedDict  # checkers know only calls of it that they can read
+        shape = make(cls.__name__, keys)
+        shape.__pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+        return TypeAdapter(shape)
     except Exception as error:
         place = own_code.where(cls)
         text = f"{f'{place}: ' if place else ''}the fields of {cls.__qualname__} cannot be keys: {error}"
@@ -152,7 +151,7 @@ def _check_defaults(part: Any, keys: Mapping[str, Any]) -> None:
     if not own_code.is_from_outside(part):
         return
     try:
-        _checker(type(part)).validate_json(json.dumps(plain(part)))
+        checker(type(part)).validate_json(json.dumps(plain(part)))
     except ValidationError as error:
         key, text = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
         value, place = getattr(part, str(key)), own_code.where(type(part))

@@ -9,6 +9,7 @@ Finite-time Convergence", NeurIPS 2023, algorithms 1 to 3.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
 import networkx as nx
 
@@ -147,7 +148,7 @@ def base_graphs(num_nodes: int, k: int) -> tuple[tuple[Edge, ...], ...]:
     simple = _simple(range(num_nodes), k)
     parallel = [_simple(range(first, first + smooth), k) for first in range(0, num_nodes, smooth)]
     across = [_hyper_hypercube(range(first, num_nodes, smooth), k) for first in range(smooth)]
-    whole = [_union(stage) for stage in (*zip(*parallel, strict=True), *zip(*across, strict=True))]
+    whole = [list(chain.from_iterable(stage)) for stage in (*zip(*parallel, strict=True), *zip(*across, strict=True))]
     return tuple(map(tuple, simple if len(simple) <= len(whole) or groups == 1 else whole))
 
 
@@ -175,11 +176,14 @@ def _simple(nodes: Sequence[int], k: int) -> list[list[Edge]]:
         weight = members / (len(parts) * left)
         left -= members
         exchange = [(node, part[at], weight) for at, node in enumerate(later) for part in parts]
-        inside = [_union(stage) for stage in zip(*(_hyper_hypercube(part, k) for part in parts), strict=True)]
+        inside = [
+            list(chain.from_iterable(stage))
+            for stage in zip(*(_hyper_hypercube(part, k) for part in parts), strict=True)
+        ]
         for stage, edges in enumerate([exchange, *inside], before + number):
             stages.extend([] for _ in range(stage + 1 - len(stages)))
             stages[stage].append(edges)
-    return [_union(stage) for stage in stages]
+    return [list(chain.from_iterable(stage)) for stage in stages]
 
 
 def _hyper_hypercube(nodes: Sequence[int], k: int) -> list[list[Edge]]:
@@ -207,7 +211,3 @@ def _factors(number: int, most: int) -> tuple[int, ...] | None:
         return ()
     rests = ((factor, _factors(number // factor, most)) for factor in range(most, 1, -1) if number % factor == 0)
     return min(((factor, *rest) for factor, rest in rests if rest is not None), key=len, default=None)
-
-
-def _union(parts: Sequence[Sequence[Edge]]) -> list[Edge]:
-    return [edge for edges in parts for edge in edges]

@@ -42,11 +42,6 @@ def threshold(settings: SecureAggregation, users: int) -> int:
     return max(2, asked if isinstance(asked, int) else int(asked * users + 1e-9) + 1)
 
 
-def sum_bits(users: int, value_bits: int) -> int:
-    """Return the bits of one value of a sum, ceil(log2 R)."""
-    return (users * (2**value_bits - 1)).bit_length()
-
-
 def num_values(payload: Payload) -> int:
     """Return the values of a payload's vector, m: parameters, arrays, and one for each number."""
     return sum(
@@ -79,7 +74,8 @@ def answer_bytes(settings: SecureAggregation, stage: int, users: int, group: int
     if stage == SHARE:
         return (users - 1) * (2 * settings.share_bytes + settings.encryption_bytes)
     if stage == COLLECT:
-        return -(-values * sum_bits(group, settings.value_bits) // 8)
+        bits = (group * (2**settings.value_bits - 1)).bit_length()  # of one value of a sum, ceil(log2 R)
+        return -(-values * bits // 8)
     return users * settings.share_bytes
 
 
