@@ -49,6 +49,9 @@ class HeldSendings:
     Args:
         may_send: (node, round) -> whether a node takes part and has not completed that round.
         waiting_for: node -> kind of message that it waits for, the round, and the nodes that it waits for.
+
+    Attributes:
+        held: sendings that are held now, in the order of their start.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class HeldSendings:
         self._may_send, self._waiting_for = may_send, waiting_for
         self._sent: dict[int, tuple[int, int]] = {}  # node -> the latest round in which it sent, and how often
         self._waiting: set[int] = set()
-        self._held: list[Held] = []
+        self.held: list[Held] = []
 
     def count(self, node: int, round_num: int) -> None:
         """Count a node's sending or publication."""
@@ -79,24 +82,20 @@ class HeldSendings:
             if self._pending(node, round_num, number) and not self._blocked(node, sender, round_num)
         }
 
-    def hold(self, held: Held) -> None:
-        """Hold a sending until it is released."""
-        self._held.append(held)
-
     def of(self, sender: int) -> list[Held]:
         """Return an attacker's held sendings."""
-        return [held for held in self._held if held.sender == sender]
+        return [held for held in self.held if held.sender == sender]
 
     def release(self, held: Held) -> None:
         """Send it now, unless it has been sent."""
-        if held in self._held:
-            self._held.remove(held)
+        if held in self.held:
+            self.held.remove(held)
             held.go()
             held.released.succeed()
 
     def drop(self, sender: int) -> None:
         """Discard the held sendings of an attacker that has left."""
-        self._held = [held for held in self._held if held.sender != sender]
+        self.held = [held for held in self.held if held.sender != sender]
 
     def has_sent(self, node: int, round_num: int) -> None:
         """Handle the sending of an honest node, whose content is now known."""
@@ -122,7 +121,7 @@ class HeldSendings:
 
     def _settle(self, settled: Callable[[Held, int], bool]) -> None:
         """Send the held sendings that wait for no node any more."""
-        for held in list(self._held):
+        for held in list(self.held):
             if held.pending is None:
                 continue
             held.pending = {node for node in held.pending if not settled(held, node)}
@@ -254,7 +253,7 @@ class AttackedTransport(NetworkTransport):
             if not pending:
                 return False
         held = Held(sender, round_num, pending, send, self._clock.event(), answers)
-        self._holding.hold(held)
+        self._holding.held.append(held)
         if pending is None:
             self._clock.at_end_of_instant(partial(self._holding.release, held))
         return True

@@ -150,12 +150,13 @@ def _check_defaults(part: Any, keys: Mapping[str, Any]) -> None:
     a run writes, with all keys, could not be read."""
     if not own_code.is_from_outside(part):
         return
+    cls: type = type(part)
     try:
-        checker(type(part)).validate_json(json.dumps(plain(part)))
+        checker(cls).validate_json(json.dumps(plain(part)))
     except ValidationError as error:
         key, text = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
-        value, place = getattr(part, str(key)), own_code.where(type(part))
-        head = f"{f'{place}: ' if place else ''}{key} of {type(part).__qualname__} is {value!r}"
+        value, place = getattr(part, str(key)), own_code.where(cls)
+        head = f"{f'{place}: ' if place else ''}{key} of {cls.__qualname__} is {value!r}"
         found = "" if key in keys else " by default, or as __post_init__ leaves it"
         hint = f" Write `{key}: ... | None = None`." if value is None else ""
         raise ScenarioError(f"{head}{found}, which its annotation does not allow: {text}.{hint}") from error

@@ -168,21 +168,16 @@ class UserGraphs(Topology):
         """
 
         graph = self.read(round_num % self.count, num_nodes)
-        check_node_ids(f"topology.{self.key}", self.label, graph, num_nodes)
+        missing = sorted(set(range(num_nodes)) - set(graph))
+        extra = sorted(set(graph) - set(range(num_nodes)))
+        if missing or extra:
+            parts = [f"{word} {listing(ids)}" for word, ids in (("lacks", missing), ("has", extra)) if ids]
+            text = f"the graph in {self.label} must have exactly the nodes 0..{num_nodes - 1}; it {' and '.join(parts)}"
+            raise ScenarioError(f"topology.{self.key}: {text}.")
         loops = list(nx.selfloop_edges(graph))
         if loops:
             raise ScenarioError(f"topology.{self.key}: {self.label} links node {loops[0][0]} to itself.")
         return graph
-
-
-def check_node_ids(key: str, label: str, graph: nx.Graph, num_nodes: int) -> None:
-    """Raise ScenarioError unless the nodes are exactly 0..num_nodes-1."""
-    missing = sorted(set(range(num_nodes)) - set(graph))
-    extra = sorted(set(graph) - set(range(num_nodes)))
-    if missing or extra:
-        parts = [f"{word} {listing(ids)}" for word, ids in (("lacks", missing), ("has", extra)) if ids]
-        text = f"the graph in {label} must have exactly the nodes 0..{num_nodes - 1}; it {' and '.join(parts)}"
-        raise ScenarioError(f"{key}: {text}.")
 
 
 @dataclass(frozen=True, kw_only=True)
