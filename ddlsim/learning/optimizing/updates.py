@@ -160,15 +160,12 @@ class Updates:
         self._step(sums)
 
     def _step(self, gradients: list[torch.Tensor]) -> None:
-        gradients = self._corrected(gradients)
-        if self._shares_of_models is None:
-            self._step_by(gradients, self._rates[self._done])
-        else:
-            before = [parameter.clone() for parameter in self._parameters]
-            self._step_by(gradients, self._rates[self._done])
-            shares = self._shares_of_models[self._done]
+        shares = self._shares_of_models
+        before = [] if shares is None else [parameter.clone() for parameter in self._parameters]
+        self._step_by(self._corrected(gradients), self._rates[self._done])
+        if shares is not None:
             for parameter, start in zip(self._parameters, before, strict=True):
-                torch.lerp(start, parameter, shares.view(-1, *[1] * (start.dim() - 1)), out=parameter)
+                torch.lerp(start, parameter, shares[self._done].view(-1, *[1] * (start.dim() - 1)), out=parameter)
         self._done += 1
 
     def _step_by(self, gradients: list[torch.Tensor], rate: float) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from ddlsim.foundation import own_code
-from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError, cause_of
 from ddlsim.foundation.native import PACKAGE_DIR
 from ddlsim.report.summary import honest_part
 from ddlsim.report.text import seconds_text
@@ -289,8 +289,7 @@ def _end_of(ray: Any, ref: Any, point: Point) -> Ended:
     try:
         code, cause, files = ray.get(ref)
     except ray.exceptions.RayError as error:
-        reason = " ".join(str(error).split())
-        return Ended(point.name, CRASHED, f"lost {RETRIES + 1} times: {type(error).__name__}: {reason:.200}")
+        return Ended(point.name, CRASHED, f"lost {RETRIES + 1} times: {cause_of(error)}")
     _write(point.directory, files)
     return Ended(point.name, code, cause)
 
