@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -207,6 +207,31 @@ class Dataset:
             for split, values in column.items():
                 digest.update(f"{name} {split} {values.tolist()}".encode())
         return digest.hexdigest()
+
+
+@dataclass
+class Outline:
+    """Properties of a run's data that models and runs need.
+
+    Args:
+        node_cluster: int64 [nodes], the hidden truth.
+        num_classes: the outputs of a model, per label: the number of classes, tokens or labels; of a regression 1.
+        image_shape: (C, H, W); of samples that are not images their shape.
+        about: for the manifest.
+        task: the task, or the name of an entry of TASKS.
+        dtype: numpy's name of the samples' type.
+        num_tokens: number of different tokens in samples; None if they are not tokens.
+        label_shape: of one sample's labels; () for a single label.
+    """
+
+    node_cluster: np.ndarray
+    num_classes: int
+    image_shape: tuple[int, ...]
+    about: dict = field(default_factory=dict)
+    task: LearnedTask | str = "classification"
+    dtype: str = "float32"
+    num_tokens: int | None = None
+    label_shape: tuple[int, ...] = ()
 
 
 class DataSettings(Part):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddlsim.data.dataset import Dataset, DataSettings, load_dataset
+from ddlsim.data.dataset import Dataset, DataSettings, Outline, load_dataset
 from ddlsim.data.partitions import Partition
-from ddlsim.data.prepared import Nodes, Outline, Validation, deal_both, place, split, split_of, split_seed
+from ddlsim.data.prepared import Nodes, Validation, deal_both, place, split, split_of, split_seed
 from ddlsim.data.search import DataSearch
 from ddlsim.data.shifts import NoShift
 from ddlsim.data.views import views_of

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.data.dataset import Dataset
+from ddlsim.data.dataset import Dataset, Outline
 from ddlsim.data.partitions import Partition, check_dealt, check_indices
 from ddlsim.data.pixels import Decoding, Uint8Images
 from ddlsim.data.shifts import Samples, Shift
 from ddlsim.data.views import ClusterView, samples_of, views_of
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
-from ddlsim.tasks import Task, as_task
+from ddlsim.tasks import as_task
 
 Validation = Any
 """Scenario section `validation`: source, fraction and seed."""
@@ -135,31 +135,6 @@ def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
         validation.append(order[:count])
         train.append(order[count:])
     return train, validation
-
-
-@dataclass
-class Outline:
-    """Properties of a run's data that models and runs need.
-
-    Args:
-        node_cluster: int64 [nodes], the hidden truth.
-        num_classes: the outputs of a model, per label: the number of classes, tokens or labels; of a regression 1.
-        image_shape: (C, H, W); of samples that are not images their shape.
-        about: for the manifest.
-        task: the task, or the name of an entry of TASKS.
-        dtype: numpy's name of the samples' type.
-        num_tokens: number of different tokens in samples; None if they are not tokens.
-        label_shape: of one sample's labels; () for a single label.
-    """
-
-    node_cluster: np.ndarray
-    num_classes: int
-    image_shape: tuple[int, ...]
-    about: dict = field(default_factory=dict)
-    task: Task | str = "classification"
-    dtype: str = "float32"
-    num_tokens: int | None = None
-    label_shape: tuple[int, ...] = ()
 
 
 @dataclass(kw_only=True)
