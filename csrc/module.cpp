@@ -9,4 +9,5 @@ PYBIND11_MODULE(_native, m) {
     register_flow(m);
     register_transport(m);
     register_plan(m);
+    register_permutation(m);
 }

@@ -6,3 +6,4 @@ void register_flow(pybind11::module_& m);
 void register_transport(pybind11::module_& m);
 void register_kernels(pybind11::module_& m);
 void register_plan(pybind11::module_& m);
+void register_permutation(pybind11::module_& m);

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ddlsim.foundation import native
 from ddlsim.foundation.errors import DdlsimError
 
 NOT_COMPUTED = -math.inf
@@ -125,9 +126,15 @@ def draw_batches(
     in_pass = min(num_samples, per_pass * batch_size)
     ends = _ends(in_pass, batch_size, per_pass, count)
     if 0 < count <= per_pass:
-        return Batches(rng.permutation(num_samples)[: ends[-1]].copy(), ends)  # frees the rest of the pass
-    passes = [rng.permutation(num_samples)[:in_pass] for _ in range(-(-count // per_pass))]
+        return Batches(_start_of_permutation(rng, num_samples, ends[-1]), ends)
+    passes = [_start_of_permutation(rng, num_samples, in_pass) for _ in range(-(-count // per_pass))]
     return Batches(np.concatenate(passes)[: ends[-1]].copy() if passes else np.empty(0, np.int64), ends)
+
+
+def _start_of_permutation(rng: np.random.Generator, size: int, count: int) -> np.ndarray:
+    """Return rng.permutation(size)[:count], in a third of the time, int64 [count]."""
+    found: np.ndarray = native.extension().start_of_permutation(rng.bit_generator.capsule, size, count)
+    return found
 
 
 def batches_in_order(num_samples: int, batch_size: int, count: int) -> Batches:
