@@ -89,7 +89,7 @@ def build_learner(
     )
     learner.step_work = _step_work(scenario, prepared, builders, learner.sizes)
     if privacy is not None:
-        from ddlsim.learning.accounting import need_opacus
+        from ddlsim.foundation.accounting import need_opacus
 
         need_opacus()
         layouts = {name: found.layout for name, found in learner.architectures.items()}

@@ -32,8 +32,8 @@ from ddlsim.engine.packing import MessagePacker
 from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.time_use import Timeline, TimeUse
 from ddlsim.engine.transport import EnginePorts, NetworkTransport
+from ddlsim.foundation.accounting import Releases
 from ddlsim.foundation.units import mbps_to_bytes_per_s
-from ddlsim.learning.accounting import Releases
 from ddlsim.network.link_settings import Bursts, Losses
 from ddlsim.network.link_table import LinkTable, star, with_server
 from ddlsim.network.messages.compression import Codec, NoCompression

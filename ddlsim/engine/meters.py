@@ -25,7 +25,7 @@ import numpy as np
 
 from ddlsim.devices.energy import Costs, Work, joules, total
 from ddlsim.engine.monitor import Records
-from ddlsim.learning.accounting import Accountant, Releases, epsilon
+from ddlsim.foundation.accounting import Accountant, Releases, epsilon
 from ddlsim.network.link_use import Traffic
 from ddlsim.network.network import Network
 
@@ -145,7 +145,7 @@ class PrivacyMeter:
     Args:
         num_nodes: N.
         one_release: node -> one of its releases, or None if it sends parameters without noise.
-        delta, accountant: see learning/accounting.py.
+        delta, accountant: see foundation/accounting.py.
         now_s: the simulated time.
     """
 

@@ -39,7 +39,8 @@ from typing import TYPE_CHECKING, Any
 from ddlsim.foundation.errors import ReplayFailed
 from ddlsim.foundation.torch_state import defaults, same_defaults
 from ddlsim.learning.bank import LazyValue, Params, Row, Rows
-from ddlsim.learning.job_types import JobSpec, TrainSpec
+from ddlsim.learning.job_spec import JobSpec
+from ddlsim.learning.job_types import TrainSpec
 
 if TYPE_CHECKING:
     import torch

@@ -14,9 +14,9 @@ import torch
 from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.data.prepared import PreparedData
 from ddlsim.devices.base import StepWork
+from ddlsim.foundation.accounting import Releases
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning import job_types, training_inputs
-from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
 from ddlsim.learning.backends.base import Dispatcher
 from ddlsim.learning.backends.stacked import make_backends

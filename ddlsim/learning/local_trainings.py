@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from ddlsim.foundation.accounting import Releases
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.datasets import NodeDatasets

@@ -15,6 +15,7 @@ from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning import job_types
 from ddlsim.learning.bank import Params, Row, Rows
 from ddlsim.learning.fragments import Fragment
+from ddlsim.learning.job_spec import JobSpec
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import Entry, Part
 from ddlsim.learning.optimizing.state import replaced
@@ -178,7 +179,7 @@ class RowOperations:
         """
         return self._filled(job_types.AttackSpec, own.part, attack=attack, own=own, **view)
 
-    def _computed(self, kind: type[job_types.JobSpec], sources: Sequence[Params], **others: Any) -> Params:
+    def _computed(self, kind: type[JobSpec], sources: Sequence[Params], **others: Any) -> Params:
         """Return the row of a job on sources, which is the same row for the same job; `others` are fields of its
         kind.
         """
@@ -186,7 +187,7 @@ class RowOperations:
         constant = [each.serial if isinstance(each, Params) else each for key, each in others.items() if key != "node"]
         return self._shared(kind, (serials, *constant), sources[0].part, sources=tuple(sources), **others)
 
-    def _shared(self, kind: type[job_types.JobSpec], inputs: tuple, part: Part, **fields: Any) -> Params:
+    def _shared(self, kind: type[JobSpec], inputs: tuple, part: Part, **fields: Any) -> Params:
         """Return the row of a job, of a part, which is the same row for a job with the same inputs."""
         key = (kind, *inputs)
         try:
@@ -197,7 +198,7 @@ class RowOperations:
             computed = self._same_job[key] = self._filled(kind, part, **fields)
         return computed
 
-    def _filled(self, kind: type[job_types.JobSpec], part: Part, **fields: Any) -> Params:
+    def _filled(self, kind: type[JobSpec], part: Part, **fields: Any) -> Params:
         """Return a new row of a part, which a job with these fields fills."""
         target = self.rows.new(part)
         self._submit(kind, target=target, **fields)
@@ -217,7 +218,7 @@ class RowOperations:
         inputs = source.serial, columns, part.name, into and into.serial
         return self._shared(job_types.CopySpec, inputs, part, source=source, columns=columns, into=into)
 
-    def _submit(self, kind: type[job_types.JobSpec], **fields: Any) -> Job:
+    def _submit(self, kind: type[JobSpec], **fields: Any) -> Job:
         """Enqueue a job.
 
         Args:
@@ -232,7 +233,7 @@ class RowOperations:
                     fields[name] = replaced(fields[name], partial(row_of, rows))
         return self._enqueue(kind(**fields), reads, writes)
 
-    def _enqueue(self, spec: job_types.JobSpec, reads: Sequence[Row], writes: Sequence[Row]) -> Job:
+    def _enqueue(self, spec: JobSpec, reads: Sequence[Row], writes: Sequence[Row]) -> Job:
         node = reads[0].node if spec.node is None else spec.node
         for row in writes:
             row.node = node

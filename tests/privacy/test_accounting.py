@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from ddlsim.foundation import accounting
+from ddlsim.foundation.accounting import Releases, epsilon
 from ddlsim.foundation.errors import DataMissing
-from ddlsim.learning import accounting
-from ddlsim.learning.accounting import Releases, epsilon
 
 
 def test_nothing_released_costs_nothing_and_no_noise_guarantees_nothing():

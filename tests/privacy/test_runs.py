@@ -7,8 +7,8 @@ import pytest
 from torn_runs import outcome, run_until, run_whole
 
 from ddlsim import runs
+from ddlsim.foundation.accounting import Releases, epsilon
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.learning.accounting import Releases, epsilon
 from ddlsim.report.columns import rounds
 from ddlsim.report.reading import read
 from ddlsim.report.summary import summary_of

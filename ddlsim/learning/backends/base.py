@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ddlsim.learning.backends.device import DeviceTime
-from ddlsim.learning.job_types import JobSpec, TestSpec
+from ddlsim.learning.job_spec import JobSpec
+from ddlsim.learning.job_types import TestSpec
 from ddlsim.scenario.sections import Training
 
 
@@ -26,7 +27,7 @@ class Backend:
 
         Args:
             kind: of all jobs.
-            jobs: a wave of specifications of this kind, which hold their rows (see job_types.py); inputs are known.
+            jobs: a wave of specifications of this kind, which hold their rows (see job_spec.py); inputs are known.
         """
         raise NotImplementedError
 

@@ -14,6 +14,7 @@ from ddlsim.learning import job_types
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.backends.row_similarities import Values, compare, values_of_jobs
 from ddlsim.learning.bank import by_bank, stacked_rows
+from ddlsim.learning.job_spec import JobSpec
 from ddlsim.learning.row_operations import aggregate, apply, attack, compress
 
 MOST_VALUES = 1 << 22
@@ -28,7 +29,7 @@ class RowArithmetic(Backend):
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         return ["" if kind in _RUNNERS else OTHER_KIND] * len(jobs)
 
-    def run(self, kind: str, jobs: Sequence[job_types.JobSpec]) -> Sequence[Any]:
+    def run(self, kind: str, jobs: Sequence[JobSpec]) -> Sequence[Any]:
         return _RUNNERS[kind](jobs) or [None] * len(jobs)
 
 

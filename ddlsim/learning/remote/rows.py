@@ -16,7 +16,7 @@ import torch
 
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Params, Row, Rows
-from ddlsim.learning.job_types import JobSpec
+from ddlsim.learning.job_spec import JobSpec
 from ddlsim.learning.layout import Part
 
 Ref = Any

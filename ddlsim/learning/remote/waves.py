@@ -16,7 +16,7 @@ from typing import Any
 from ddlsim.foundation.errors import WorkerLost
 from ddlsim.learning.backends.base import EvaluationCache
 from ddlsim.learning.bank import lazy_values
-from ddlsim.learning.job_types import JobSpec
+from ddlsim.learning.job_spec import JobSpec
 from ddlsim.learning.remote.rows import Drawn, Ref, RemoteRows, Wave, Workers
 from ddlsim.scenario.sections import Training
 
