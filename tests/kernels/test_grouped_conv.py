@@ -25,20 +25,20 @@ CASES = {
     "all channels in one product": dict(channels=32, outputs=32, size=(6, 6), kernel=(5, 5), padding=2),
     "more channels than a product has": dict(channels=64, outputs=17, size=(4, 5), kernel=(3, 3), padding=1),
     "more outputs than a block has": dict(channels=4, outputs=70, size=(7, 7), kernel=(3, 3), dilation=2),
-    "odd numbers": dict(channels=5, outputs=7, size=(9, 6), kernel=(3, 3), padding=1, bias=False),
+    "odd numbers": dict(channels=5, outputs=7, size=(9, 6), kernel=(3, 3), padding=1, bias=False, count=3, batch=3),
     "stride": dict(channels=4, outputs=6, size=(9, 11), kernel=(3, 5), stride=2, padding=1),
     "stride and dilation": dict(channels=3, outputs=4, size=(10, 10), kernel=(3, 3), stride=2, padding=1, dilation=2),
     "rows and columns otherwise": dict(
         channels=3, outputs=4, size=(9, 8), kernel=(3, 2), stride=(1, 2), padding=(2, 0), dilation=(1, 3)
     ),
     "a stride beyond the kernel": dict(channels=3, outputs=4, size=(8, 8), kernel=(1, 1), stride=2),
-    "an even kernel": dict(channels=3, outputs=4, size=(11, 11), kernel=(4, 4), stride=3, padding=1, count=2),
+    "an even kernel": dict(channels=3, outputs=4, size=(11, 11), kernel=(4, 4), stride=3, padding=1),
     "a product of matrices": dict(channels=6, outputs=5, size=(8, 8), kernel=(1, 1)),
 }
 
 
 def made(
-    channels, outputs, size, kernel, stride=1, padding=0, dilation=1, bias=True, count=3, batch=3, dtype=torch.float32
+    channels, outputs, size, kernel, stride=1, padding=0, dilation=1, bias=True, count=2, batch=2, dtype=torch.float32
 ):
     """Return the inputs of a convolution in float64 as arguments of `gradients`, and its results."""
     torch.manual_seed(1)
