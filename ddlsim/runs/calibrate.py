@@ -1,4 +1,4 @@
-"""Time of a local step on this machine, measured with PyTorch.
+"""Time of a local step on a real device: measured here with PyTorch, or read from a file.
 
 A step is computed as in a deployment in plain PyTorch: pick a mini-batch, forward, loss, backward, update of the
 optimizer. ddlsim's waves and compiled plans are not used: they make the simulator fast, not the devices.
@@ -17,6 +17,8 @@ from ddlsim.data.dataset_spec import DatasetSpec
 from ddlsim.data.prepared import PreparedData
 from ddlsim.devices.step_times import Calibrated
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.input_files import Column, read_rows
+from ddlsim.foundation.units import MAX_STEP_S
 from ddlsim.runs.directory import same_scenario
 from ddlsim.scenario import Scenario, load
 from ddlsim.scenario.per_node import of_node
@@ -123,12 +125,39 @@ def _repeated(train: Any, seconds: float) -> np.ndarray:
     return np.array(found)
 
 
+class _Name(Column):
+    """A column of names."""
+
+    def read(self, text: str) -> Any:
+        return text or None
+
+    def __str__(self) -> str:
+        return "a name"
+
+
+def read_measurements(path: str | Path) -> dict[str, StepTimes]:
+    """Read step times of devices from a CSV with the columns device,step_time_s; rows of one device are repetitions.
+
+    Raises:
+        ScenarioError: if it cannot be read, has other columns, or a value is not a step time.
+    """
+    found: dict[str, list[float]] = {}
+    columns = {"device": _Name(), "step_time_s": Column(below=MAX_STEP_S)}
+    for number, row in read_rows(path, columns):
+        if row["step_time_s"] == 0:
+            raise ScenarioError(f"{path}:{number}: step_time_s: expected seconds above 0, got 0")
+        found.setdefault(row["device"], []).append(row["step_time_s"])
+    if not found:
+        raise ScenarioError(f"{path}: expected at least one measurement, got only the columns")
+    return {device: StepTimes(np.array(values)) for device, values in found.items()}
+
+
 def devices_section(times: Mapping[str, StepTimes], assigned: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the scenario section `devices`.
 
     Args:
-        times: by architecture.
-        assigned: the architecture of each node; None: the only one.
+        times: by device, or by architecture.
+        assigned: the device or architecture of each node; None: the only one.
     """
     if assigned is None:
         (only,) = times.values()
