@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ddlsim.kernels import conv_products
-from ddlsim.kernels.conv_products import INNER, Pair, padded_channels
 from ddlsim.kernels.launching import are_noted
+
+Pair = Sequence[int]
 
 
 class Geometry(NamedTuple):
@@ -42,6 +42,8 @@ class _GroupedConv(torch.autograd.Function):
     def forward(
         ctx: Any, images: Any, weights: Any, biases: Any, count: int, geometry: Geometry, dtype: torch.dtype
     ) -> Tensor:
+        from ddlsim.kernels import conv_products  # needs Triton, which PyTorch for the CPU does not have
+
         (stride, padding, dilation), kernel = geometry, tuple(weights.shape[2:])
         padded = [length + 2 * pad for length, pad in zip(images.shape[2:], padding, strict=True)]
         copied = conv_products.copied_images(images, count, padded, padding, (1, 1), dtype)
@@ -56,6 +58,8 @@ class _GroupedConv(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradients: Tensor) -> tuple:
+        from ddlsim.kernels import conv_products
+
         copied, weights = ctx.saved_tensors
         count, (stride, padding, dilation), (found_type, dtype) = ctx.count, ctx.geometry, ctx.types
         wanted, kernel, gradients = ctx.needs_input_grad, tuple(weights.shape[2:]), gradients.contiguous()
@@ -162,6 +166,8 @@ def why_no_kernels(device: torch.device) -> str:
 
 def _fits(images: Tensor, weights: Tensor, count: int, padding: Sequence[int], dilation: Sequence[int]) -> bool:
     """Whether places fit 32 bits, of gradients too, and no kernel sees nothing but padding."""
+    from ddlsim.kernels.conv_products import INNER, padded_channels
+
     if images.shape[1] != count * weights.shape[1] or len(weights) % count:
         return False  # torch raises the error
     reach = [(taps - 1) * by for taps, by in zip(weights.shape[2:], dilation, strict=True)]

@@ -76,3 +76,8 @@ def test_final_search_for_cycles_runs_only_if_triton_is_imported(imported):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
     )
     assert f"frozen {not imported}" in done.stdout
+
+
+def test_runs_on_a_cpu_do_not_need_triton():
+    code = "import sys; sys.modules['triton'] = None; import ddlsim.learning.learner"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -18,10 +18,10 @@ def main(given: str, found: str) -> None:
     """Read cases (inputs, slopes, groups, eps, windows, values of a block) and write the kernels' results."""
     os.environ["TRITON_INTERPRET"] = "1"
     check_interpreter()
-    from ddlsim.kernels import norm_relu_pool
+    from ddlsim.kernels import norm_relu_pool, pooled_norms
 
     computed = []
-    for *case, norm_relu_pool.BLOCK in torch.load(given):
+    for *case, pooled_norms.BLOCK in torch.load(given):
         computed.append(results(norm_relu_pool.norm_relu_pool, *case))
     torch.save(computed, found)
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from ddlsim.kernels import grouped_conv
+from ddlsim.kernels import grouped_conv, pooled_norms
 from ddlsim.kernels import norm_relu_pool as kernels
 from ddlsim.learning.stacking import layers
 from ddlsim.learning.stacking.layers import Stacked
@@ -99,7 +99,7 @@ def test_device_kernels_equal_torch_and_repeat_to_the_bit(name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_kernels_of_gn_lenet_compile_for_hopper_without_atomic_sums(monkeypatch, tmp_path, dtype):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    launches = record_launches(monkeypatch, kernels, "_pool", "_unpool")
+    launches = record_launches(monkeypatch, pooled_norms, "_pool", "_unpool")
     for channels, side in ((32, 32), (32, 16), (64, 8)):
         images = torch.zeros(8, 32 * channels, side, side, dtype=dtype, requires_grad=True)
         parameters = torch.zeros(2, 32 * channels)
